@@ -1,0 +1,1 @@
+"""Ids to logits: the network in encoder and canvas mode. Knows no text and no sampler."""
