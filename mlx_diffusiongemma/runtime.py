@@ -66,7 +66,7 @@ def load_model(
     config = read_config(folder)
     chosen = _dtype(dtype, config)
     loaded = load_weights(open_checkpoint(folder), config, dtype=chosen)
-    model = DiffusionGemma(config, loaded.weights, chosen)
+    model = DiffusionGemma(config, loaded.weights, chosen, loaded.quantization)
     # Streams belong to threads: only evaluated arrays can be used from another one.
     mx.eval(*model.arrays())
     return model, config

@@ -25,7 +25,7 @@ class DiffusionSettings:
     proposal_temperature: divides the logits of the proposal draw only; 1 is the reference,
         0 proposes the most likely token. Entropies and stopping do not see it.
     stability_threshold: equal predictions in a row needed before the current one (>= 0).
-    confidence_threshold: mean entropy in nats below which a stable canvas is done (> 0).
+    confidence_threshold: mean entropy in nats below which a stable canvas is done (0: never).
     """
 
     max_steps: int = 48
@@ -47,7 +47,7 @@ class DiffusionSettings:
             raise UsageError(f"t_max ({self.t_max:g}) must not be below t_min ({self.t_min:g}).")
         _real("temperature", self.proposal_temperature, minimum=0.0)
         _positive("entropy_bound", self.entropy_bound)
-        _positive("confidence_threshold", self.confidence_threshold)
+        _real("confidence_threshold", self.confidence_threshold, minimum=0.0)
         _real("reveal_threshold", self.reveal_threshold, minimum=0.0)
         if self.reveal_threshold > 1:
             raise UsageError(f"reveal_threshold must be at most 1, not {self.reveal_threshold:g}.")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import mlx.core as mx
 
-from mlx_diffusiongemma.config import QuantizationConfig, QuantizationSpec
+from mlx_diffusiongemma.config import QuantizationSpec
 
 # mlx's CPU kernels for quantised products work one row at a time: from about this many rows on,
 # dequantising once and calling the BLAS is faster (18 times at 256 x 2816 x 2112, 4 bits).
@@ -104,9 +104,12 @@ class ExpertStack(Matrix):
     def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
         """Product of row n of x (N, 1, in) with expert experts[n]; `experts` (N,) is sorted."""
         if self.scales is None:
-            return mx.gather_mm(
-                x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=True
-            )
+            weight, dtype = self.weight.swapaxes(-1, -2), x.dtype
+            if dtype != mx.float32 and _on_cpu():
+                # mlx's CPU gather_mm knows only float32.
+                x, weight = x.astype(mx.float32), weight.astype(mx.float32)
+            out = mx.gather_mm(x, weight, rhs_indices=experts, sorted_indices=True)
+            return out.astype(dtype)
         assert self.spec is not None
         return mx.gather_qmm(
             x,
@@ -128,7 +131,7 @@ class WeightSource:
     def __init__(
         self,
         weights: Mapping[str, mx.array],
-        quantization: QuantizationConfig | None,
+        quantization: Mapping[str, QuantizationSpec],
         dtype: mx.Dtype,
     ) -> None:
         self._weights = weights
@@ -158,9 +161,7 @@ class WeightSource:
         scales = self._weights.get(path + ".scales")
         if scales is None:
             return weight.astype(self.dtype), None, None, None
-        if self._quantization is None:
-            raise ValueError(f"{path} is quantised but the config has no quantization block")
-        spec = self._quantization.for_module(path)
+        spec = self._quantization[path]
         biases = self._weights.get(path + ".biases")
         if biases is not None:
             # Scales and biases in the activations' dtype: with bfloat16 ones the dequantised
@@ -182,4 +183,8 @@ def collect_arrays(part: object) -> list[mx.array]:
 
 def _blas_is_faster(x: mx.array) -> bool:
     rows = x.size // x.shape[-1]
-    return rows >= CPU_DENSE_ROWS and mx.default_device() == mx.Device(mx.cpu)
+    return rows >= CPU_DENSE_ROWS and _on_cpu()
+
+
+def _on_cpu() -> bool:
+    return bool(mx.default_device() == mx.Device(mx.cpu))

@@ -11,9 +11,10 @@ from mlx_diffusiongemma.model.matrix import WeightSource
 
 
 def geglu(gate: mx.array, up: mx.array) -> mx.array:
-    """gelu(gate) * up with the tanh form of GELU."""
-    inner = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate * gate * gate)
-    return 0.5 * gate * (1 + mx.tanh(inner)) * up
+    """gelu(gate) * up with the tanh form of GELU, whose inside is computed in float32."""
+    x = gate.astype(mx.float32)
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return (0.5 * x * (1 + mx.tanh(inner))).astype(gate.dtype) * up
 
 
 class DenseMLP:

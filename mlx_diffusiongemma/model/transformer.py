@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import mlx.core as mx
 
-from mlx_diffusiongemma.config import ModelConfig
+from mlx_diffusiongemma.config import ModelConfig, QuantizationSpec
 from mlx_diffusiongemma.model.cache import KeyValues, Prefix
 from mlx_diffusiongemma.model.layer import Layer
 from mlx_diffusiongemma.model.matrix import WeightSource, collect_arrays
@@ -38,10 +38,15 @@ class DiffusionGemma:
     """The model. Its methods are pure: prefixes go in and new prefixes come out."""
 
     def __init__(
-        self, config: ModelConfig, weights: Mapping[str, mx.array], dtype: mx.Dtype
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, mx.array],
+        dtype: mx.Dtype,
+        quantization: Mapping[str, QuantizationSpec] | None = None,
     ) -> None:
+        """weights by canonical name; quantization says how each packed module was packed."""
         text = config.text
-        source = WeightSource(weights, config.quantization, dtype)
+        source = WeightSource(weights, quantization or {}, dtype)
         self.config = config
         self.dtype = dtype
         self.embed_tokens = source.embedding("model.decoder.embed_tokens")

@@ -1,0 +1,1 @@
+"""Files to arrays: finding a model, checking its files, naming and loading its weights."""
