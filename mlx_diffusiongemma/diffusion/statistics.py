@@ -30,5 +30,5 @@ def _row_sum(x: mx.array) -> mx.array:
     """
     rows, width = x.shape
     if width % _BLOCK:
-        x = mx.pad(x, ((0, 0), (0, -width % _BLOCK)))
+        x = mx.pad(x, [(0, 0), (0, -width % _BLOCK)])
     return x.reshape(rows, -1, _BLOCK).sum(axis=-1).sum(axis=-1)
