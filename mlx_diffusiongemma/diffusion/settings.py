@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +9,7 @@ from mlx_diffusiongemma.errors import UsageError
 
 SamplerName = Literal["entropy-bound", "confidence"]
 SAMPLERS: tuple[SamplerName, ...] = ("entropy-bound", "confidence")
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def checked_whole(name: str, value: object, minimum: int) -> int:
 
 def _real(name: str, value: object, minimum: float) -> None:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not math.isfinite(float(value)) or float(value) < minimum:  # type: ignore[arg-type]
+    # The bound also keeps out integers too large to be a float.
+    if not good or not minimum <= value <= _LARGEST:  # type: ignore[operator]
         raise UsageError(f"{name} must be a number of at least {minimum:g}, not {value!r}.")
 
 

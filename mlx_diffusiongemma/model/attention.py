@@ -13,8 +13,10 @@ from mlx_diffusiongemma.model.cache import KeyValues
 from mlx_diffusiongemma.model.matrix import WeightSource
 from mlx_diffusiongemma.model.rope import rope_periods, rotate
 
-# Queries per call in encoder mode: masks and scores stay linear in the prompt, whatever the chunk.
+# Queries per call in encoder mode, fewer when the keys are many: masks and scores stay bounded,
+# whatever the chunk and the prompt.
 QUERY_BLOCK = 512
+SCORES_PER_HEAD = 512 * 65536
 
 
 class Attention:
@@ -79,7 +81,7 @@ class Attention:
 
 
 def attend_causal(
-    queries: mx.array, joined: KeyValues, window: int | None, block: int = QUERY_BLOCK
+    queries: mx.array, joined: KeyValues, window: int | None, block: int | None = None
 ) -> mx.array:
     """Causal attention of queries (1, H, n, d), which are the last n of the keys' positions.
 
@@ -88,6 +90,8 @@ def attend_causal(
     """
     count = queries.shape[2]
     before = joined.length - count
+    reach = joined.length if window is None else window + QUERY_BLOCK
+    block = block or max(1, min(QUERY_BLOCK, SCORES_PER_HEAD // reach))
     outputs = []
     for start in range(0, count, block):
         stop = min(start + block, count)
