@@ -36,6 +36,7 @@ SMALL_FILES = (
     "chat_template.json",
     "processor_config.json",
     "preprocessor_config.json",
+    "video_preprocessor_config.json",
 )
 _SUBFOLDERS = "*/*"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)

@@ -1,0 +1,1 @@
+"""Words to ids and ids to words: tokenizers, chat templates, channels; no model, no network."""
