@@ -3,12 +3,14 @@
 #   PYTHON=python3.13   the Python that makes .venv (otherwise the newest of 3.11-3.14 found, then uv)
 #   WORKERS=4           how many test processes
 #   ARGS="-k rope -x"   more arguments for pytest
+#   PROMPTS=20          held-out prompts per task in `make accuracy`
 
 SHELL := /bin/sh
 VENV ?= .venv
 WORKERS ?= 2
 PYTHON ?=
 ARGS ?=
+PROMPTS ?= 100
 PIP_FLAGS ?= -qq
 
 PY := $(VENV)/bin/python
@@ -27,7 +29,7 @@ endif
 TEST_ENV := $(BLAS) OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(TEST_ENV) $(PY) -m pytest
 
-.PHONY: help demo test test-reference test-wheel lint format types check clean distclean
+.PHONY: help demo test test-reference test-wheel accuracy lint format types check clean distclean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -36,9 +38,10 @@ help:
 	@echo "make test            the tests, in minutes, no network"
 	@echo "make test-reference  compare with torch + transformers (installs them)"
 	@echo "make test-wheel      install the wheel with what it declares into a fresh environment"
+	@echo "make accuracy        measure the demo model: reference, ours, ours converted"
 	@echo "make types lint      mypy; ruff and the import rules"
 	@echo "make format          let ruff rewrite the code's layout"
-	@echo "make check           all of the above but format"
+	@echo "make check           all of the above but accuracy and format"
 	@echo "make clean           remove caches and build products (distclean: .venv too)"
 
 demo: $(VENV)/.runtime
@@ -56,6 +59,16 @@ test-reference: $(VENV)/.reference
 
 test-wheel: $(VENV)/.dev
 	@$(PYTEST) -m slow tests/packaging $(ARGS)
+
+# Accuracy and steps of the bundled model: transformers, this runtime, this runtime after convert.
+EVALUATE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m tests.demo_model.evaluate --prompts $(PROMPTS)
+
+accuracy: $(VENV)/.reference
+	@$(BLAS) $(EVALUATE) --model mlx_diffusiongemma/demo --runtime reference --json build/accuracy/reference.json
+	@$(BLAS) $(EVALUATE) --model mlx_diffusiongemma/demo --runtime ours --json build/accuracy/ours.json
+	@rm -rf build/accuracy/converted
+	@$(VENV)/bin/dgemma convert demo -o build/accuracy/converted -q
+	@$(BLAS) $(EVALUATE) --runtime converted --converted build/accuracy/converted --json build/accuracy/converted.json
 
 types: $(VENV)/.dev
 	@$(PY) -m mypy

@@ -29,7 +29,7 @@ from mlx_diffusiongemma.reader import AnswerReader
 from mlx_diffusiongemma.results import Result, Stats
 from mlx_diffusiongemma.session import PromptReuse, Session
 from mlx_diffusiongemma.text.chat import ChatTemplate, load_template
-from mlx_diffusiongemma.text.tokenizer import Tokenizer, load_tokenizer
+from mlx_diffusiongemma.text.tokenizer import Tokenizer, load_tokenizer, require_ids_below
 
 Message = Mapping[str, Any]
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
@@ -83,6 +83,9 @@ def load(
     revision is a branch, tag or commit of a hub repository. dtype as in `load_model`. Raises
     ModelError (files missing, damaged or not DiffusionGemma) or NetworkError.
     """
+    if not isinstance(path_or_repo, str | Path):
+        kind = type(path_or_repo).__name__
+        raise UsageError(f"A model is chosen by a path or a name, not by {kind}.")
     folder = resolve(str(path_or_repo), revision)
     model, _ = load_model(folder, dtype)
     return Runtime(model, load_tokenizer(folder), load_template(folder), folder)
@@ -198,6 +201,7 @@ class Runtime:
             tools=tools,
             raw=raw,
         )
+        require_ids_below(built.ids, self.config.text.vocab_size, self.tokenizer)
         self._check_room(len(built.ids))
         results: list[Result] = []
         events = self._answer(built, settings, limit, chosen, on_prefill, results)
@@ -293,7 +297,7 @@ class Runtime:
                 stop_ids=self.stop_ids,
             ):
                 if isinstance(event, CanvasDone):
-                    text, thinking = reader.feed(event.token_ids)
+                    text, thinking = reader.feed(self._said(event.token_ids))
                     event = replace(event, text=text, thinking=thinking)
                 elif isinstance(event, Finished):
                     text, thinking = reader.finish()
@@ -310,6 +314,11 @@ class Runtime:
                 yield event
         finally:
             self._busy.release()
+
+    def _said(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The ids that are read as text: an end token is none, even if it is an ordinary word."""
+        ends = ids and ids[-1] in self.stop_ids and ids[-1] not in self.tokenizer.special_ids
+        return ids[:-1] if ends else ids
 
     def _limit(self, max_tokens: int | None) -> int:
         if max_tokens is None:
@@ -357,6 +366,4 @@ def _dtype(dtype: mx.Dtype | str | None, config: ModelConfig) -> mx.Dtype:
 def _seed(seed: int | None) -> int:
     if seed is None:
         return secrets.randbits(32)
-    if checked_whole("seed", seed, minimum=0) >= 2**64:
-        raise UsageError(f"seed must be below 2^64, not {seed}.")
-    return seed
+    return checked_whole("seed", seed, minimum=0, maximum=2**64 - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -218,3 +219,28 @@ def test_raw_prompts_skip_the_template(runtime: Runtime) -> None:
     assert result.prompt_tokens == len(plain)
     with pytest.raises(UsageError, match="empty"):
         runtime.stream("", raw=True)
+
+
+def test_token_past_the_models_vocabulary_is_refused_when_used(
+    make_checkpoint: Callable[..., Path],
+) -> None:
+    folder = make_checkpoint()
+    path = folder / "tokenizer.json"
+    tokens = json.loads(path.read_text())
+    beyond = len(tokens["model"]["vocab"])
+    tokens["added_tokens"].append(
+        {
+            "id": beyond,
+            "content": "<|video2|>",
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+    )
+    path.write_text(json.dumps(tokens))
+    runtime = load(folder)
+    assert runtime.generate("hi", max_tokens=1, seed=0).stats.tokens == 1
+    with pytest.raises(UsageError, match="video2"):
+        runtime.stream("<bos><|video2|>", raw=True)

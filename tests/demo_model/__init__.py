@@ -1,0 +1,1 @@
+"""Training of the bundled demo model: tasks, tokenizer, trainer and evaluation."""
