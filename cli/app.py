@@ -1,92 +1,39 @@
-"""The program: its commands and its entry point. What each command does is in its own file."""
+"""Entry point of the console scripts. It loads nothing before it can answer to Ctrl-C.
+
+What the program is made of is in `program`.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
-import typer
-from typer.main import get_command
-
-from mlx_diffusiongemma.cli.chat import EXAMPLES as CHAT_EXAMPLES
-from mlx_diffusiongemma.cli.chat import chat
-from mlx_diffusiongemma.cli.convert import EXAMPLES as CONVERT_EXAMPLES
-from mlx_diffusiongemma.cli.convert import convert
-from mlx_diffusiongemma.cli.demo import EXAMPLES as DEMO_EXAMPLES
-from mlx_diffusiongemma.cli.demo import demo
-from mlx_diffusiongemma.cli.errors import flush_quietly, restore_cursor, terminate_gently
-from mlx_diffusiongemma.cli.generate import EXAMPLES as GENERATE_EXAMPLES
-from mlx_diffusiongemma.cli.generate import generate
-from mlx_diffusiongemma.cli.grammar import Command, Group
-from mlx_diffusiongemma.cli.inspect import EXAMPLES as INSPECT_EXAMPLES
-from mlx_diffusiongemma.cli.inspect import inspect
-
-EXAMPLES = """\
-Start here:
-  dgemma demo
-  dgemma convert ./original -o my-model --default
-  dgemma generate -p "Why is the sky blue?"
-"""
-
-app = typer.Typer(
-    name="dgemma",
-    cls=Group,
-    epilog=EXAMPLES,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-app.command(cls=Command, epilog=GENERATE_EXAMPLES)(generate)
-app.command(cls=Command, epilog=CHAT_EXAMPLES)(chat)
-app.command(cls=Command, epilog=CONVERT_EXAMPLES)(convert)
-app.command(cls=Command, epilog=INSPECT_EXAMPLES)(inspect)
-app.command(cls=Command, epilog=DEMO_EXAMPLES)(demo)
-
-
-def _show_version(wanted: bool) -> None:
-    if not wanted:
-        return
-    from importlib.metadata import version
-
-    from mlx_diffusiongemma import __version__
-
-    typer.echo(f"mlx-diffusiongemma {__version__} (mlx {version('mlx')})")
-    raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def top(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            "-V",
-            callback=_show_version,
-            is_eager=True,
-            help="Show our version and MLX's, and exit.",
-        ),
-    ] = False,
-) -> None:
-    """Run DiffusionGemma, Google's text diffusion model, on your own machine with MLX."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Entry point of the console scripts: runs the command line and exits with its code."""
-    command = get_command(app)
-    assert isinstance(command, Group)
-    with terminate_gently():
-        try:
-            program = Path(sys.argv[0])
-            code = command.run(sys.argv[1:], "dgemma" if program.suffix else program.name)
-        finally:
-            restore_cursor()
-        code = flush_quietly(code)
+    """Runs the command line and exits with its code."""
+    try:
+        _occupy_closed_descriptors()
+        from mlx_diffusiongemma.cli import program
+
+        code = program.run()
+    except KeyboardInterrupt:  # before or after the commands, which answer to it themselves
+        code = INTERRUPTED
     sys.exit(code)
+
+
+def _occupy_closed_descriptors() -> None:
+    """Keeps 0, 1 and 2 from going to a file opened later, which would then get stray messages.
+
+    Python has noted by now which of them were closed: sys.stdin and the others are None and stay
+    so. (MLX also takes descriptor 0 for a failure to open.)
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
 
 
 if __name__ == "__main__":

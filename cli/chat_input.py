@@ -18,6 +18,7 @@ from mlx_diffusiongemma.errors import UsageError
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
 
 PROMPT, MORE = ">>> ", "... "
 FENCE = '"""'
@@ -67,9 +68,24 @@ def edited_lines(notes: Notes) -> ReadLine:
     from prompt_toolkit.output import create_output
 
     editor: PromptSession[str] = PromptSession(
-        history=_history(notes), output=create_output(always_prefer_tty=True)
+        history=_history(notes),
+        key_bindings=_bindings(),
+        output=create_output(always_prefer_tty=True),
     )
     return lambda prompt: editor.prompt(prompt)
+
+
+def _bindings() -> KeyBindings:
+    """Drops mouse reports, which nobody asked the terminal for: the editor's own reading of them
+
+    fails on a typed or pasted colour sequence such as ESC [ 3 1 m.
+    """
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
+
+    bindings = KeyBindings()
+    bindings.add(Keys.Vt100MouseEvent)(lambda event: None)
+    return bindings
 
 
 def line_source(terminal: Terminal, notes: Notes) -> ReadLine:

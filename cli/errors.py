@@ -1,8 +1,8 @@
 """From exceptions to one sentence, a hint and an exit code. The only place that ends the program.
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 model or files invalid, 4 memory, 5 network or offline,
-6 output, 130 interrupted, 143 terminated. A reader that closes its pipe early ends us with 0: it
-has what it wanted.
+6 output, 129 hung up, 130 interrupted, 143 terminated. A reader that closes its pipe early ends us
+with 0: it has what it wanted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from mlx_diffusiongemma.cli.sanitize import one_line
 from mlx_diffusiongemma.errors import DiffusionGemmaError, MemoryLimitError, OutputError
 
 INTERRUPTED = 130
-TERMINATED = 143
 
 _NO_SUCH_SAMPLER = "DiffusionGemma's own sampler has no {}, so --{} cannot be honoured."
 _TEXT_ONLY = "This runtime reads text only, so --{} cannot be honoured."
@@ -59,7 +58,11 @@ _SAME_AS = {
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; a BaseException, so that only clean-up code sees it."""
+    """SIGTERM or SIGHUP arrived; a BaseException, so that only clean-up code sees it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
 def run_guarded(call: Callable[[], int | None], debug: Callable[[], bool]) -> int:
@@ -78,8 +81,8 @@ def run_guarded(call: Callable[[], int | None], debug: Callable[[], bool]) -> in
         if sys.stderr is not None and sys.stderr.isatty():
             _say("\rstopped\n")  # over the ^C that the terminal has just shown
         return INTERRUPTED
-    except Terminated:
-        return TERMINATED
+    except Terminated as error:
+        return error.exit_code
     except BrokenPipeError:
         return 0
     except MemoryError:
@@ -147,16 +150,28 @@ def _has_option(context: Any, wanted: str) -> bool:
 
 @contextmanager
 def terminate_gently() -> Iterator[None]:
-    """While inside, SIGTERM unwinds the stack like Ctrl-C does, so the terminal is put right."""
+    """While inside, SIGTERM and SIGHUP (a closed terminal) unwind the stack like Ctrl-C does.
+
+    So the terminal is put right and no half-written folder stays. Only the first counts: the
+    clean-up it sets off must not be stopped by the next. What was ignored (nohup) stays so.
+    """
+    arrived = False
 
     def handler(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        nonlocal arrived
+        if not arrived:
+            arrived = True
+            raise Terminated(number)
 
-    previous = signal.signal(signal.SIGTERM, handler)
+    known = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    changed = [number for number, action in known.items() if action is not signal.SIG_IGN]
+    for number in changed:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number in changed:
+            signal.signal(number, known[number])
 
 
 def restore_cursor() -> None:

@@ -28,7 +28,7 @@ The output:
 
 Exit codes:
   0 ok   1 failure   2 usage   3 model or files invalid   4 not enough memory
-  5 network or offline   6 output   130 Ctrl-C   143 terminated
+  5 network or offline   6 output   129 hung up   130 Ctrl-C   143 terminated
   A reader that closes the pipe early, such as head, is no failure: 0.
 
 Examples:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mlx_diffusiongemma.cli import terminal
 from mlx_diffusiongemma.cli.errors import run_guarded
 
 
@@ -17,8 +18,30 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
         formatter.write(f"\n{epilog.rstrip()}\n")
 
 
+def print_help(text: str) -> None:
+    """Help on standard output, which may be closed or full like any other."""
+    terminal.standard_output(terminal.detect()).write(f"{text}\n")
+
+
+def _own_help_option(option: Any) -> Any:
+    """Makes the parser's --help print through `print_help`."""
+
+    def show(context: typer.Context, parameter: Any, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            print_help(context.get_help())
+            context.exit()
+
+    if option is not None:
+        option.callback = show
+    return option
+
+
 class Command(TyperCommand):
     """A command whose help shows its options in named groups and its examples as typed."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """--help, printed our way."""
+        return _own_help_option(super().get_help_option(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Options by the panel each names, in the order of first appearance."""
@@ -42,6 +65,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """The top command. Whatever happens below ends as one sentence and an exit code."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """--help, printed our way."""
+        return _own_help_option(super().get_help_option(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Examples, line by line, unwrapped."""

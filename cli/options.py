@@ -15,6 +15,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 VIEWS = ("auto", "live", "plain", "off")
 SAMPLERS = ("entropy-bound", "confidence")
 MAX_SEED = 2**64 - 1
+LARGEST, LARGEST_WHOLE = 1e30, 2**31 - 1  # as the denoising loop has them
 
 _MODEL, _SAMPLING, _OUTPUT = "Model", "Sampling", "Output"
 
@@ -239,11 +240,13 @@ class Sampling:
         if self.seed is not None and self.seed > MAX_SEED:
             raise UsageError(f"--seed must be at most {MAX_SEED}, not {self.seed}.")
         _at_least("--steps", self.steps, 1)
+        _at_most("--steps", self.steps, LARGEST_WHOLE)
         _one_of("--sampler", self.sampler, SAMPLERS)
         _above_zero("--entropy-bound", self.entropy_bound)
         _at_least("--t-min", self.t_min, 0)
         _at_least("--t-max", self.t_max, 0)
         _at_least("--stability", self.stability, 0)
+        _at_most("--stability", self.stability, LARGEST_WHOLE)
         _above_zero("--confidence", self.confidence)
         if self.t_min is not None and self.t_max is not None and self.t_max < self.t_min:
             raise UsageError(f"--t-max ({self.t_max:g}) is below --t-min ({self.t_min:g}).")
@@ -300,6 +303,13 @@ def _at_least(option: str, value: float | None, least: int) -> None:
         raise UsageError(f"{option} must be a finite number, not {value}.")
     if value < least:
         raise UsageError(f"{option} must be at least {least}, not {value}.")
+    if isinstance(value, float):
+        _at_most(option, value, LARGEST)
+
+
+def _at_most(option: str, value: float | None, most: float) -> None:
+    if value is not None and value > most:
+        raise UsageError(f"{option} must be at most {most}, not {value}.")
 
 
 def _above_zero(option: str, value: float | None) -> None:

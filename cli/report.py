@@ -16,7 +16,7 @@ def notices(result: Result) -> list[str]:
     said: list[str] = []
     if result.cut_while_thinking:
         end = (
-            f"after {result.stats.tokens} tokens"
+            f"after {_count(result.stats.tokens, 'token')}"
             if result.finish_reason == "length"
             else "with the context full"
             if result.finish_reason == "context"
@@ -28,7 +28,8 @@ def notices(result: Result) -> list[str]:
         )
     elif result.finish_reason == "length":
         said.append(
-            f"the answer was cut after {result.stats.tokens} tokens; raise --max-tokens for more."
+            f"the answer was cut after {_count(result.stats.tokens, 'token')};"
+            " raise --max-tokens for more."
         )
     elif result.finish_reason == "context":
         said.append("the answer was cut because the model's context is full.")

@@ -34,10 +34,13 @@ def configured_model() -> str | None:
     path = config_path()
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The config file {path} cannot be read: {error}.") from error
+        raise UsageError(
+            f"The config file {path} cannot be read: {_reason(error)}.",
+            "Correct it or delete it, or choose a model with --model.",
+        ) from error
     try:
         value = tomllib.loads(text).get("model")
     except tomllib.TOMLDecodeError as error:
@@ -57,8 +60,13 @@ def choose_model(flag: str | None) -> str:
         return flag
     chosen = os.environ.get(ENVIRONMENT) or configured_model()
     if chosen:
+        if not chosen.strip():
+            raise UsageError(
+                f"The model name in {ENVIRONMENT} or the config file is blank.",
+                "Correct it, or choose a model with --model.",
+            )
         return chosen
-    found = converted_models(Path.cwd())
+    found = converted_models(Path())
     hint = "Use -m demo for the bundled model"
     if found:
         hint += f", -m with a model found here ({', '.join(found)})"
@@ -103,5 +111,16 @@ def write_default_model(model: Path) -> Path:
         partial.write_text("\n".join([f"model = {value}", *kept]) + "\n", encoding="utf-8")
         os.replace(partial, path)
     except (OSError, UnicodeError) as error:
-        raise OutputError(f"The config file {path} cannot be written: {error}.") from error
+        raise OutputError(
+            f"The config file {path} cannot be written: {_reason(error)}.",
+            "Choose the model with --model or MLX_DIFFUSIONGEMMA_MODEL instead.",
+        ) from error
     return path
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return "the model's path is not UTF-8"
+    return "it is not UTF-8 text"

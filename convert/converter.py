@@ -47,6 +47,7 @@ from mlx_diffusiongemma.convert.writer import (
     shard_names,
     write_file,
 )
+from mlx_diffusiongemma.errors import UsageError
 
 MAX_SHARD_BYTES = 5_000_000_000
 Progress = Callable[[int, int, str], None]
@@ -82,8 +83,11 @@ def convert_checkpoint(
     """
     started = time.monotonic()
     chosen = recipe_named(recipe)
-    target = Path(os.path.realpath(output))
-    with as_output_errors(target):
+    for name, value in (("source", source), ("output", output)):
+        if not os.fspath(value).strip():
+            raise UsageError(f"The {name} is empty.", "Give the path of a folder.")
+    with as_output_errors(Path(output)):
+        target = Path(os.path.realpath(output))
         if Path(source).is_dir():
             check_apart(target, Path(source))
         check_existing(target, force)  # before a download of many gigabytes
@@ -106,6 +110,7 @@ def convert_checkpoint(
     needed = sum(tensor.nbytes for task in tasks for tensor in task.tensors)
     check_space(target, needed + sum(map(len, side_files.values())))
     with partial_folder(target) as partial:
+        check_existing(target, force)  # another conversion may have made it meanwhile
         _write_weights(partial, model, tasks, max_shard_bytes, progress)
         for name, data in side_files.items():
             write_file(partial / name, data)

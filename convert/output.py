@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,9 +91,13 @@ def check_space(target: Path, needed: int) -> None:
     free = shutil.disk_usage(place).free
     if free < needed:
         raise OutputError(
-            f"The output needs {needed / 1e9:.1f} GB, but the disk has {free / 1e9:.1f} GB free.",
+            f"The output needs {_size(needed)}, but the disk has {_size(free)} free.",
             "Free some space, or choose a path on another disk.",
         )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.2f} MB"
 
 
 @contextlib.contextmanager
@@ -104,19 +109,59 @@ def partial_folder(target: Path) -> Iterator[Path]:
     that no conversion made, is refused.
     """
     partial = _beside(target, PARTIAL)
+    # It gets its name when it is marked and locked: another conversion never sees it otherwise.
+    unnamed = _beside(target, f"{PARTIAL}-{secrets.token_hex(4)}")
     with as_output_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(partial)
-        partial.mkdir()
         try:
-            write_file(partial / MARKER, b"")
-            with open(partial / MARKER, "rb") as marker:
+            unnamed.mkdir()
+            ours = os.stat(unnamed)
+            write_file(unnamed / MARKER, b"")
+            with open(unnamed / MARKER, "rb") as marker:
                 fcntl.flock(marker, fcntl.LOCK_EX)
-                yield partial
-                _publish(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+                try:
+                    _name(unnamed, partial)
+                    yield partial
+                    _publish(partial, target)
+                except BaseException:
+                    if _is_same(partial, ours):
+                        _remove(partial)
+                    raise
+        finally:
+            _remove(unnamed)
+
+
+def _name(unnamed: Path, partial: Path) -> None:
+    try:
+        unnamed.rename(partial)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
+        raise _in_use(partial) from None  # by one that came first, a moment ago
+
+
+def _is_same(path: Path, known: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), known)
+    except OSError:
+        return False
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours, its marker last: so what a second Ctrl-C leaves is known as ours."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name != MARKER:
+                path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_use(partial: Path) -> OutputError:
+    return OutputError(
+        f"Another conversion is writing {str(partial)!r}.",
+        "Wait until it has finished, or choose another output path.",
+    )
 
 
 def _remove_stale(partial: Path) -> None:
@@ -132,11 +177,9 @@ def _remove_stale(partial: Path) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OutputError(
-                f"Another conversion is writing {str(partial)!r}.",
-                "Wait until it has finished, or choose another output path.",
-            ) from None
-        shutil.rmtree(partial)
+            raise _in_use(partial) from None
+        if _is_same(marker, os.fstat(file.fileno())):  # not one that took its place meanwhile
+            _remove(partial)
 
 
 def _publish(partial: Path, target: Path) -> None:
@@ -148,11 +191,12 @@ def _publish(partial: Path, target: Path) -> None:
         _sync_folder(target.parent)
         return
     replaced = _beside(target, REPLACED)
-    target.rename(replaced)
     try:
+        target.rename(replaced)
         partial.rename(target)
     except BaseException:
-        replaced.rename(target)
+        if not os.path.lexists(target):
+            replaced.rename(target)
         raise
     _sync_folder(target.parent)
     try:

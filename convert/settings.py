@@ -6,6 +6,7 @@ decided elsewhere and only recorded here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -166,7 +167,8 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 def _check_link(path: Path) -> None:
     """A link may lead within the model folder, or into the blobs of its hub cache."""
-    home, real = path.parent.resolve(), path.resolve()
+    # realpath, as resolve raises for a loop of links: the reader refuses that one in its own words.
+    home, real = path.parent.resolve(), Path(os.path.realpath(path))
     allowed = [home]
     if home.parent.name == "snapshots":
         allowed.append(home.parent.parent / "blobs")

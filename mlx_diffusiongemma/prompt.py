@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ def build_prompt(
     Raises UsageError for an empty prompt and for options that do not go together, ModelError when
     the checkpoint has no template.
     """
+    if thinking is not None and not isinstance(thinking, bool):
+        raise UsageError(f"thinking must be True, False or None, not {thinking!r:.60}.")
     if raw:
         if not isinstance(prompt, str):
             raise UsageError("A raw prompt must be text, not messages.")
@@ -50,8 +52,13 @@ def build_prompt(
         ids = encode_chat(
             template, tokenizer, _messages(prompt, system), tools=tools, thinking=thinking
         )
-    if not ids:
+    if not ids and raw:
         raise UsageError("The prompt is empty.")
+    if not ids:
+        raise ModelError(
+            "The checkpoint's chat template makes an empty prompt of the messages.",
+            "Fetch the template again, or use a raw prompt.",
+        )
     return Prompt(tuple(ids), channel_state(tokenizer, ids))
 
 
@@ -59,9 +66,15 @@ def _messages(
     prompt: str | Sequence[Mapping[str, Any]], system: str | None
 ) -> list[Mapping[str, Any]]:
     messages: list[Mapping[str, Any]]
+    if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
+        raise UsageError(
+            f"A prompt is text or a list of messages, not {type(prompt).__name__}.",
+            'A message has the form {"role": "user", "content": "..."}.',
+        )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if system is None:
         return messages
-    if messages and messages[0].get("role") in ("system", "developer"):
+    first = messages[0] if messages else None
+    if isinstance(first, Mapping) and first.get("role") in ("system", "developer"):
         raise UsageError("The messages already begin with a system message.")
     return [{"role": "system", "content": system}, *messages]

@@ -83,10 +83,10 @@ def load(
     revision is a branch, tag or commit of a hub repository. dtype as in `load_model`. Raises
     ModelError (files missing, damaged or not DiffusionGemma) or NetworkError.
     """
-    if not isinstance(path_or_repo, str | Path):
-        kind = type(path_or_repo).__name__
-        raise UsageError(f"A model is chosen by a path or a name, not by {kind}.")
-    folder = resolve(str(path_or_repo), revision)
+    named: object = path_or_repo
+    if not isinstance(named, str | Path):
+        raise UsageError(f"A model is chosen by a path or a name, not by {type(named).__name__}.")
+    folder = resolve(str(named), revision)
     model, _ = load_model(folder, dtype)
     return Runtime(model, load_tokenizer(folder), load_template(folder), folder)
 

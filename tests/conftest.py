@@ -1,4 +1,4 @@
-"""Settings every test shares: one thread, no network, and a stop for skips nobody agreed to.
+"""Settings every test shares: one thread, no network, Ctrl-C as usual, no skip without a reason.
 
 Fixtures belong to the folders that use them. Warnings are errors through pyproject.toml.
 """
@@ -9,6 +9,7 @@ import errno
 import importlib.util
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,11 +43,14 @@ def _wants(config: pytest.Config, marker: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Cut the network, and refuse a reference run that has nothing to compare with."""
+    """Settle what the tests see, and refuse a reference run that has nothing to compare with."""
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
     _cut_network(patch)
     _skips.clear()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores Ctrl-C, and the programs under test would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.pluginmanager.hasplugin("hypothesispytest"):
         _settle_hypothesis()
     if _wants(config, "reference"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlx_diffusiongemma.checkpoint.index import INDEX_FILE, SUFFIX, indexed_files
 from mlx_diffusiongemma.config import read_config
-from mlx_diffusiongemma.config.jsonfile import shown
+from mlx_diffusiongemma.config.jsonfile import shown, shown_path
 from mlx_diffusiongemma.errors import (
     DiffusionGemmaError,
     ModelError,
@@ -86,10 +86,10 @@ def _local_folder(name: str) -> Path:
         return Path(path)
     if os.path.exists(path):
         raise ModelError(
-            f"{shown(name)} is a file, not a model folder.",
+            f"{shown_path(name)} is a file, not a model folder.",
             f"Give the folder that holds config.json and the {SUFFIX} files.",
         )
-    raise ModelError(f"There is no model folder {shown(name)}.")
+    raise ModelError(f"There is no model folder {shown_path(name)}.")
 
 
 def _download(repo: str, revision: str | None) -> Path:

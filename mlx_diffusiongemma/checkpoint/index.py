@@ -7,13 +7,14 @@ never opened. What the names mean is left to `weights`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlx_diffusiongemma.checkpoint.header import TensorInfo, read_header
-from mlx_diffusiongemma.config.jsonfile import read_json_object, shown
+from mlx_diffusiongemma.config.jsonfile import read_json_object, shown, shown_path
 from mlx_diffusiongemma.errors import ModelError
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Checkpoint:
         if name not in self._open.get(info.file, {}):
             path = self.folder / info.file
             try:
-                loaded = mx.load(str(path), format="safetensors")
+                with _descriptor_zero_taken():
+                    loaded = mx.load(str(path), format="safetensors")
             except (RuntimeError, ValueError, OSError):
                 raise ModelError(f"{shown(info.file)} cannot be read.") from None
             assert isinstance(loaded, dict)
@@ -69,6 +71,19 @@ class Checkpoint:
         return array
 
 
+@contextmanager
+def _descriptor_zero_taken() -> Iterator[None]:
+    """Keeps a file from getting descriptor 0, which mlx takes for a failure to open it.
+
+    A process that was started with its standard input closed would hand it out.
+    """
+    spare = os.open(os.devnull, os.O_RDONLY)
+    try:
+        yield
+    finally:
+        os.close(spare)
+
+
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Find and check every weight file of a model folder; nothing is loaded yet.
 
@@ -76,7 +91,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     whose tensor names are disjoint. Raises ModelError for everything that does not fit together.
     """
     if not folder.is_dir():
-        raise ModelError(f"There is no model folder {shown(str(folder))}.")
+        raise ModelError(f"There is no model folder {shown_path(folder)}.")
     index = folder / INDEX_FILE
     if index.exists() or index.is_symlink():
         weight_map = _read_index(index)
@@ -99,7 +114,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if weight_map is not None:
         _compare(weight_map, tensors)
     if not tensors:
-        raise ModelError(f"The weight files of {shown(folder.name)} hold no tensors.")
+        raise ModelError(f"The weight files of {shown_path(folder)} hold no tensors.")
     extra = () if weight_map is None else tuple(f for f in _weight_files(folder) if f not in files)
     return Checkpoint(folder, tensors, extra)
 
@@ -145,7 +160,7 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError as error:
         raise ModelError(
-            f"The folder {shown(folder.name)} cannot be read: {error.strerror}."
+            f"The folder {shown_path(folder)} cannot be read: {error.strerror}."
         ) from None
 
 
@@ -195,4 +210,4 @@ def _no_weights(folder: Path) -> ModelError:
             f"The model's weights are in {shown(others[0])}; only {SUFFIX} files are supported.",
             "Get the model's safetensors version; pickle and GGUF files are never opened.",
         )
-    return ModelError(f"The folder {shown(folder.name)} has no {SUFFIX} files.")
+    return ModelError(f"The folder {shown_path(folder)} has no {SUFFIX} files.")

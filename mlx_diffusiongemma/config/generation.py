@@ -32,6 +32,7 @@ _NESTED = {
     "stability_threshold": "diffusion_stopping_config",
     "confidence_threshold": "diffusion_stopping_config",
 }
+_LARGEST = 1e30  # as the denoising loop has it
 _WHOLE = {"max_new_tokens": 1, "max_denoising_steps": 1, "stability_threshold": 0}
 
 
@@ -112,7 +113,10 @@ def _read(source: Fields) -> dict[str, tuple[Fields, float]]:
 def _checked(fields: Fields, name: str) -> float:
     if name in _WHOLE:
         return fields.integer(name, least=_WHOLE[name])
-    return fields.number(name, open_end=name == "entropy_bound")
+    value = fields.number(name, open_end=name == "entropy_bound")
+    if value > _LARGEST:
+        fields.fail(name, f"be at most {_LARGEST:g}")
+    return value
 
 
 def _notices(any_source: bool, assumed: list[str]) -> tuple[str, ...]:

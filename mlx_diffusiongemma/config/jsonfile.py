@@ -17,6 +17,7 @@ from mlx_diffusiongemma.errors import ModelError
 MAX_DEPTH = 32
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 _SHOWN = 60
+_SHOWN_PATH = 200
 
 
 def shown(value: object) -> str:
@@ -28,6 +29,13 @@ def shown(value: object) -> str:
         return "a huge number"  # int-to-text conversion itself has a limit
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path safe inside a message; of a very long one the end, which says the most."""
+    text = os.fspath(path)
+    short = text if len(text) <= _SHOWN_PATH else f"...{text[-_SHOWN_PATH:]}"
+    return repr(short)  # keeps letters of every script, escapes all that does not print
 
 
 def parse_json_object(data: bytes, label: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlx_diffusiongemma.config.fields import Fields
 from mlx_diffusiongemma.config.generation import GenerationConfig, parse_generation
-from mlx_diffusiongemma.config.jsonfile import read_json_object, shown
+from mlx_diffusiongemma.config.jsonfile import read_json_object, shown, shown_path
 from mlx_diffusiongemma.config.quantization import QuantizationConfig, parse_quantization
 from mlx_diffusiongemma.config.text import TextConfig, parse_text_config
 from mlx_diffusiongemma.errors import ModelError
@@ -54,10 +54,10 @@ def read_config(folder: Path) -> ModelConfig:
     wrong, missing or contradictory value.
     """
     if not folder.is_dir():
-        raise ModelError(f"There is no model folder {shown(str(folder))}.")
+        raise ModelError(f"There is no model folder {shown_path(folder)}.")
     if not (folder / CONFIG_FILE).exists():
         raise ModelError(
-            f"The folder {shown(folder.name)} has no {CONFIG_FILE}.",
+            f"The folder {shown_path(folder)} has no {CONFIG_FILE}.",
             "Give the folder that holds config.json and the .safetensors files.",
         )
     config = read_json_object(folder / CONFIG_FILE)
@@ -84,8 +84,14 @@ def parse_config(config: Mapping[str, Any], generation: Mapping[str, Any] | None
     stops = {token for ids in declared if ids is not None for token in ids}
     if all(ids is None for ids in declared):
         stops = set(text.eos_token_ids)
+    canvas_length = top.integer("canvas_length", 256, most=_MAX_CANVAS)
+    if canvas_length >= text.max_position_embeddings:
+        raise ModelError(
+            f"A canvas of {canvas_length} tokens leaves no room for a prompt in the context of "
+            f"{text.max_position_embeddings} that {CONFIG_FILE} declares."
+        )
     return ModelConfig(
-        canvas_length=top.integer("canvas_length", 256, most=_MAX_CANVAS),
+        canvas_length=canvas_length,
         text=text,
         generation=parse_generation(file, embedded, text.pad_token_id),
         quantization=parse_quantization(top),

@@ -26,6 +26,7 @@ from mlx_diffusiongemma.diffusion.sampler import make_sampler
 from mlx_diffusiongemma.diffusion.settings import DiffusionSettings
 from mlx_diffusiongemma.diffusion.statistics import row_entropy
 from mlx_diffusiongemma.diffusion.stopping import StableAndConfident
+from mlx_diffusiongemma.errors import ModelError
 
 
 class CanvasModel(Protocol):
@@ -69,13 +70,19 @@ def denoise_canvas(
         stable, stop = stopping.update(prediction, entropies)
         stop = stop | sampler.finished()
         mx.eval(prediction, entropies, accepted, stable, stop, canvas, logits)
+        doubts = np.array(entropies)
+        if not np.isfinite(doubts).all():
+            raise ModelError(
+                "The model computes values that are not numbers.",
+                "Its weights may be damaged; half precision may be too narrow: try float32.",
+            )
         yield Step(
             canvas=number,
             step=step,
             max_steps=settings.max_steps,
             temperature=temperature,
             draft=np.array(prediction),
-            entropies=np.array(entropies),
+            entropies=doubts,
             accepted=np.array(accepted),
             stable=bool(stable.item()),
             converged=bool(stop.item()),

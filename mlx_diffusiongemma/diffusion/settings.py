@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
+from operator import index
 from typing import Literal
 
 from mlx_diffusiongemma.errors import UsageError
 
 SamplerName = Literal["entropy-bound", "confidence"]
 SAMPLERS: tuple[SamplerName, ...] = ("entropy-bound", "confidence")
-_LARGEST = 1e30
+LARGEST = 1e30  # of any number, so that float32 holds it
+SMALLEST = 1e-30  # of a temperature that is not 0, so that float32 holds logits divided by it
+LARGEST_WHOLE = 2**31 - 1
+_WHOLE = (("max_steps", "steps", 1), ("stability_threshold", "stability_threshold", 0))
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,23 @@ class DiffusionSettings:
     confidence_threshold: float = 0.005
 
     def __post_init__(self) -> None:
-        checked_whole("steps", self.max_steps, minimum=1)
-        checked_whole("stability_threshold", self.stability_threshold, minimum=0)
+        for field, name, minimum in _WHOLE:
+            value = checked_whole(name, getattr(self, field), minimum, LARGEST_WHOLE)
+            object.__setattr__(self, field, value)
         _real("t_min", self.t_min, minimum=0.0)
         _real("t_max", self.t_max, minimum=0.0)
         if self.t_max < self.t_min:
             raise UsageError(f"t_max ({self.t_max:g}) must not be below t_min ({self.t_min:g}).")
+        if 0 < self.temperature(self.max_steps) < SMALLEST:
+            raise UsageError(
+                f"t_max ({self.t_max:g}) is too small: it must be 0 or at least {SMALLEST:g} at the"
+                f" last step."
+            )
         _real("temperature", self.proposal_temperature, minimum=0.0)
+        if 0 < self.proposal_temperature < SMALLEST:
+            raise UsageError(
+                f"temperature must be 0 or at least {SMALLEST:g}, not {self.proposal_temperature}."
+            )
         _positive("entropy_bound", self.entropy_bound)
         _real("confidence_threshold", self.confidence_threshold, minimum=0.0)
         _real("reveal_threshold", self.reveal_threshold, minimum=0.0)
@@ -64,18 +79,27 @@ class DiffusionSettings:
         return self.t_min + (self.t_max - self.t_min) * (remaining / self.max_steps)
 
 
-def checked_whole(name: str, value: object, minimum: int) -> int:
-    """`value` if it is a whole number of at least `minimum`; raises UsageError naming `name`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise UsageError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
-    return value
+def checked_whole(name: str, value: object, minimum: int, maximum: int | None = None) -> int:
+    """`value` as an int if it is a whole number (numpy's too) in range; UsageError names `name`."""
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        number = index(value)
+        if number >= minimum and (maximum is None or number <= maximum):
+            return number
+    wanted = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+    raise UsageError(f"{name} must be a whole number {wanted}, not {_shown(value)}.")
 
 
 def _real(name: str, value: object, minimum: float) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
+    good = isinstance(value, Real) and not isinstance(value, bool)
     # The bound also keeps out integers too large to be a float.
-    if not good or not minimum <= value <= _LARGEST:  # type: ignore[operator]
-        raise UsageError(f"{name} must be a number of at least {minimum:g}, not {value!r}.")
+    if not good or not minimum <= value <= LARGEST:  # type: ignore[operator]
+        wanted = f"a number from {minimum:g} to {LARGEST:g}"
+        raise UsageError(f"{name} must be {wanted}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    huge = isinstance(value, int) and value.bit_length() > 1000  # Python has a limit of its own
+    return "a huge number" if huge else repr(value)[:100]
 
 
 def _positive(name: str, value: object) -> None:

@@ -17,6 +17,7 @@ from mlx_diffusiongemma.text.files import GET_AGAIN, one_line, read_bytes
 from mlx_diffusiongemma.text.tokenizer import IsPlain, Tokenizer, end_token_ids, looks_special
 from mlx_diffusiongemma.text.tokenizer_config import TokenizerConfig
 
+_PANIC = "PanicException"  # pyo3's, which cannot be imported
 # The library takes any six characters of this form for a byte, "+F" included.
 _BYTE = re.compile(r"<0x[0-9A-Fa-f+][0-9A-Fa-f]>")
 
@@ -35,9 +36,12 @@ def _library_errors(what: str) -> Iterator[None]:
     """One sentence for what the library raises: bare Exception, and BaseException for a panic."""
     try:
         yield
-    except (DiffusionGemmaError, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except DiffusionGemmaError:
         raise
     except BaseException as error:
+        # Any other BaseException is somebody's wish to stop: Ctrl-C, a signal, an exit.
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         raise ModelError(f"{what}: {one_line(str(error))}.", GET_AGAIN) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlx_diffusiongemma.errors import ModelError
 from mlx_diffusiongemma.text import limits
-from mlx_diffusiongemma.text.files import GET_AGAIN, read_json_object, read_text
+from mlx_diffusiongemma.text.files import GET_AGAIN, is_there, read_json_object, read_text
 from mlx_diffusiongemma.text.messages import prepare_messages, prepare_tools
 from mlx_diffusiongemma.text.sandbox import CompiledTemplate
 from mlx_diffusiongemma.text.standins import StandIns
@@ -35,9 +35,9 @@ def load_template(folder: Path) -> ChatTemplate | None:
     folder = Path(folder)
     config = read_tokenizer_config(folder)
     found: Any
-    if (path := folder / TEMPLATE_FILE).exists():
+    if is_there(path := folder / TEMPLATE_FILE):
         found, name = read_text(path, 4 * limits.MAX_SOURCE), TEMPLATE_FILE
-    elif (path := folder / TEMPLATE_JSON).exists():
+    elif is_there(path := folder / TEMPLATE_JSON):
         found, name = read_json_object(path).get("chat_template"), TEMPLATE_JSON
         if found is None:
             raise ModelError(f'{TEMPLATE_JSON} has no "chat_template".', GET_AGAIN)

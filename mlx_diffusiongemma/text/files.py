@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,30 @@ from mlx_diffusiongemma.errors import ModelError
 
 # Real files: a template of 17 KB, a tokenizer_config.json of 2 KB (6,000 added tokens make 1 MB).
 MAX_SMALL_FILE = 64 * 1024 * 1024  # bytes
+MAX_FILE = 256 * 1024 * 1024  # bytes; the real tokenizer.json has 33 million
 LFS_MARK = "version https://git-lfs"
 GET_AGAIN = "Download or convert the model again."
 
 
-def read_bytes(path: Path, limit: int | None = None) -> bytes:
-    """The bytes of a file, or ModelError when it cannot be read or is larger than `limit`."""
+def is_there(path: Path) -> bool:
+    """Whether a folder has this entry: a link that leads nowhere is there, and damaged."""
+    return os.path.lexists(path)
+
+
+def read_bytes(path: Path, limit: int = MAX_FILE) -> bytes:
+    """The bytes of a regular file, or ModelError when it has none or more than `limit`."""
     try:
-        if limit is not None and path.stat().st_size > limit:
-            raise ModelError(
-                f"{path.name} is {path.stat().st_size} bytes long, more than the {limit} allowed.",
-                "This does not look like a file of this model.",
-            )
-        data = path.read_bytes()
+        # O_NONBLOCK: opening a named pipe must not wait for a writer.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{path.name} is not a regular file.", GET_AGAIN)
+            if status.st_size > limit:
+                raise ModelError(
+                    f"{path.name} is {status.st_size} bytes long, more than the {limit} allowed.",
+                    "This does not look like a file of this model.",
+                )
+            data = stream.read()
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ModelError(f"{path} cannot be read: {reason}.", GET_AGAIN) from error

@@ -14,6 +14,7 @@ from operator import index
 from pathlib import Path
 
 from mlx_diffusiongemma.errors import ModelError, UsageError
+from mlx_diffusiongemma.text.files import is_there
 from mlx_diffusiongemma.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -162,11 +163,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     folder = Path(folder)
     config = read_tokenizer_config(folder)
-    if (path := folder / TOKENIZER_JSON).exists():
+    if is_there(path := folder / TOKENIZER_JSON):
         from mlx_diffusiongemma.text.backend_tokenizers import open_tokenizer_json
 
         return open_tokenizer_json(path, config)
-    if (path := folder / TOKENIZER_MODEL).exists():
+    if is_there(path := folder / TOKENIZER_MODEL):
         from mlx_diffusiongemma.text.backend_sentencepiece import open_tokenizer_model
 
         return open_tokenizer_model(path, config)

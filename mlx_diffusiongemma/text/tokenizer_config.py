@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_diffusiongemma.errors import ModelError
-from mlx_diffusiongemma.text.files import GET_AGAIN, read_json_object
+from mlx_diffusiongemma.text.files import GET_AGAIN, is_there, read_json_object
 
 FILE_NAME = "tokenizer_config.json"
 # What Gemma calls its basic tokens: used where the file is absent or does not name them.
@@ -40,7 +40,7 @@ class TokenizerConfig:
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
     """The declarations of a model folder; Gemma's usual names where the file is absent."""
     path = folder / FILE_NAME
-    return parse_tokenizer_config(read_json_object(path) if path.exists() else {})
+    return parse_tokenizer_config(read_json_object(path) if is_there(path) else {})
 
 
 def parse_tokenizer_config(raw: Mapping[str, Any]) -> TokenizerConfig:

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlx_diffusiongemma.cli import session, settings
-from mlx_diffusiongemma.cli.app import app
+from mlx_diffusiongemma.cli.program import app
 from tests.cli.fake_runtime import Answer, FakeRuntime
 
 ROOT = Path(__file__).parents[2]

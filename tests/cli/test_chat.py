@@ -369,3 +369,14 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
         screen.send("\x04")
         assert screen.finish() == 0
         assert b"\x1b" not in screen.raw
+
+
+def test_a_typed_colour_sequence_is_no_mouse() -> None:
+    """The editor's own reading of ESC [ 3 1 m as a mouse report fails."""
+    with Screen([Answer(["Hello!"])], "chat", "-m", "x") as screen:
+        screen.until(">>>")
+        screen.send("a\x1b[31mb\r")
+        screen.until("Hello!")
+        screen.send("\x04")
+        assert screen.finish() == 0
+        assert "Unhandled" not in screen.everything()

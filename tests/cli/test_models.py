@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mlx_diffusiongemma.checkpoint.hub import resolve
 from mlx_diffusiongemma.cli import demo as demo_module
 from mlx_diffusiongemma.cli import progress, session, settings, terminal
-from mlx_diffusiongemma.cli.app import app
+from mlx_diffusiongemma.cli.program import app
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]

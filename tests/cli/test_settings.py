@@ -113,3 +113,40 @@ def test_real_paths_are_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.config_path().name == "config.toml"
     assert "mlx-diffusiongemma" in str(settings.config_path())
     assert os.fspath(settings.state_folder())
+
+
+def test_a_blank_model_from_the_environment_is_refused_by_name(
+    cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(settings.ENVIRONMENT, " ")
+    ran = cli("generate", "-p", "hi")
+    assert (ran.code, settings.ENVIRONMENT in ran.err) == (2, True)
+
+
+def test_a_home_that_cannot_hold_a_config_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """HOME=/dev/null, as services have it."""
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "config.toml"
+    monkeypatch.setattr(settings, "config_path", lambda: path)
+    assert settings.configured_model() is None
+    with pytest.raises(OutputError, match="cannot be written: File exists"):
+        settings.write_default_model(tmp_path)
+
+
+def test_a_folder_whose_name_is_not_utf8_cannot_be_the_default(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="path is not UTF-8"):
+        settings.write_default_model(tmp_path / "bad\udcff")
+
+
+def test_a_deleted_working_folder_holds_no_models(
+    cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = cli("generate", "-p", "hi")
+    monkeypatch.chdir(tmp_path)
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: No model is chosen.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mlx_diffusiongemma.cli.errors import Terminated, terminate_gently
 from tests.cli.conftest import command, environment, run_process
 
 LONG: list[dict[str, Any]] = [{"canvases": ["line of text\n"] * 3, "times": 20_000}]
@@ -78,6 +79,38 @@ def test_a_closed_standard_output_is_an_output_error(tmp_path: Path) -> None:
     assert ran.stderr.startswith(b"error: Standard output is closed.\n")
 
 
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["chat", "-h"], []])
+def test_help_needs_a_standard_output_as_well(tmp_path: Path, args: list[str]) -> None:
+    for redirection, words in ((">&-", b"is closed"), ("> /dev/full", b"No space left")):
+        if "full" in redirection and sys.platform != "linux":
+            continue
+        ran = subprocess.run(
+            ["sh", "-c", f'exec "$@" {redirection}', "sh", *command([{}], *args)],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment(tmp_path),
+            check=False,
+        )
+        assert (ran.returncode, words in ran.stderr) == (6, True), ran.stderr
+        assert b"Internal" not in ran.stderr
+
+
+def test_closed_streams_lend_their_numbers_to_no_file(tmp_path: Path) -> None:
+    """Else a weight file gets 0, which MLX takes for a failure, or 2, and messages as its bytes."""
+    code = (
+        "import os, sys\n"
+        "from mlx_diffusiongemma.cli import app, program\n"
+        "program.run = lambda: os.open(os.devnull, os.O_RDONLY)\n"
+        "app.main()\n"
+    )
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code],
+        env=environment(tmp_path),
+        check=False,
+    )
+    assert ran.returncode > 2
+
+
 @needs_linux
 def test_a_dead_standard_error_does_not_cost_the_answer(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
@@ -93,7 +126,9 @@ def test_a_dead_standard_error_does_not_cost_the_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+    ("sent", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["SIGINT", "SIGTERM", "SIGHUP"],
 )
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 def test_signals_keep_what_is_final(tmp_path: Path, sent: int, code: int, stream: str) -> None:
@@ -149,3 +184,36 @@ def test_a_pipe_is_utf8_in_any_locale(tmp_path: Path, extra: dict[str, str]) -> 
         env=extra,
     )
     assert (ran.returncode, ran.stdout.decode(), ran.stderr) == (0, "caf\u00e9 \U0001f600\n", b"")
+
+
+def test_nohup_is_honoured_and_only_the_first_signal_counts() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(Terminated) as caught, terminate_gently():
+            os.kill(os.getpid(), signal.SIGHUP)
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)  # while cleaning up
+                cleaned = True
+        assert caught.value.exit_code == 143
+        assert cleaned
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_while_the_program_is_still_being_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from mlx_diffusiongemma.cli import app\n"
+        "assert 'typer' not in sys.modules\n"
+        "class Stop:\n"
+        "    def find_spec(self, *args): raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "app.main()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")

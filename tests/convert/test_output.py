@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from mlx_diffusiongemma.config import read_config
-from mlx_diffusiongemma.convert import convert_checkpoint
-from mlx_diffusiongemma.convert.output import MARKER
-from mlx_diffusiongemma.errors import DiffusionGemmaError, ModelError, OutputError
+from mlx_diffusiongemma.convert import convert_checkpoint, converter
+from mlx_diffusiongemma.convert.output import MARKER, partial_folder
+from mlx_diffusiongemma.convert.source import SourceModel, open_source
+from mlx_diffusiongemma.errors import DiffusionGemmaError, ModelError, OutputError, UsageError
 from tests.convert.folders import fingerprint, read_json, set_json, write_source
 
 
@@ -175,6 +176,78 @@ def test_two_conversions_to_one_path_do_not_meet(source: Path, tmp_path: Path) -
     assert names(tmp_path / "out.partial") == [MARKER]
 
 
+def test_a_conversion_that_came_first_is_not_replaced(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both saw that there is nothing; the other one was quicker."""
+    out, real = tmp_path / "out", open_source
+
+    def slowly(folder: Path) -> SourceModel:
+        model = real(folder)
+        out.mkdir()
+        (out / "config.json").write_text("{}")
+        return model
+
+    monkeypatch.setattr(converter, "open_source", slowly)
+    refused(source, out, "exists", force=False)
+    assert names(out) == ["config.json"]
+    assert names(tmp_path) == ["out", "source"]
+
+
+def test_the_partial_folder_appears_marked_and_locked(tmp_path: Path) -> None:
+    """Nobody can take it for a stale one, and what another made meanwhile is left to it."""
+    with partial_folder(tmp_path / "out") as partial:
+        assert names(tmp_path) == ["out.partial"]
+        with open(partial / MARKER) as marker, pytest.raises(BlockingIOError):
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ZeroDivisionError), partial_folder(tmp_path / "out") as partial:
+        shutil.rmtree(partial)
+        partial.mkdir()
+        (partial / "another's").touch()
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["out.partial"]
+    assert names(tmp_path / "out.partial") == ["another's"]
+
+
+def test_a_clean_up_that_is_stopped_is_finished_by_the_next_run(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C twice: what is left still carries the mark of a conversion."""
+
+    def stopped(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        monkeypatch.context() as patch,
+        partial_folder(tmp_path / "out") as partial,
+    ):
+        (partial / "model.safetensors").touch()
+        patch.setattr(shutil, "rmtree", stopped)
+        raise KeyboardInterrupt
+    assert names(tmp_path / "out.partial") == [MARKER]
+    convert_checkpoint(source, tmp_path / "out")
+    assert names(tmp_path) == ["out", "source"]
+
+
+@pytest.mark.parametrize("given", [("", "out"), ("source", ""), ("source", " ")])
+def test_empty_names_are_no_folders(given: tuple[str, str]) -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        convert_checkpoint(*given)
+
+
+def test_a_deleted_working_folder_is_told(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    refused(source, Path("out"), "No such file or directory")
+    monkeypatch.chdir(tmp_path)
+
+
 def test_missing_parents_are_made(source: Path, tmp_path: Path) -> None:
     convert_checkpoint(source, tmp_path / "a" / "b" / "out")
     assert names(tmp_path / "a" / "b") == ["out"]
@@ -198,7 +271,7 @@ def test_too_little_space_is_told_before_anything_is_written(
 ) -> None:
     usage = type("Usage", (), {"free": 100_000})
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    refused(source, tmp_path / "out", r"needs 0\.0 GB.*0\.0 GB free")
+    refused(source, tmp_path / "out", r"needs 0\.24 MB.*0\.10 MB free")
     assert names(tmp_path) == ["source"]
 
 

@@ -100,6 +100,13 @@ def test_network_is_cut(host: str) -> None:
         socket.create_connection((host, 80), timeout=5)
 
 
+def test_ctrl_c_reaches_what_is_under_test() -> None:
+    """A run in the background, where the shell ignores Ctrl-C, tests the same thing."""
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_this_machine_can_be_reached() -> None:
     """A test may talk to a server of its own."""
     with socket.create_server(("127.0.0.1", 0)) as server:

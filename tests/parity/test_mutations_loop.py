@@ -84,6 +84,33 @@ def entropy_in_bits(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
+def entropy_before_temperature(patch: pytest.MonkeyPatch) -> None:
+    real = row_entropy
+    patch.setattr(denoise, "row_entropy", lambda logits: real(logits * 0.6))
+
+
+@mutation
+def proposals_from_logits_before_temperature(patch: pytest.MonkeyPatch) -> None:
+    real = denoise._propose
+    patch.setattr(denoise, "_propose", lambda logits, *rest: real(logits * 0.6, *rest))
+
+
+@mutation
+def renoised_canvas_committed(patch: pytest.MonkeyPatch) -> None:
+    """What goes into the prefix is what a next pass would have seen, not the prediction."""
+    canvas: Any = EntropyBoundSampler.canvas
+    commit: Any = Session.commit
+    latest: list[mx.array] = []
+
+    def remember(self: Any, proposals: mx.array, renoise: mx.array) -> mx.array:
+        latest[:] = [canvas(self, proposals, renoise)]
+        return latest[0]
+
+    patch.setattr(EntropyBoundSampler, "canvas", remember)
+    patch.setattr(Session, "commit", lambda self, ids: commit(self, latest[0]))
+
+
+@mutation
 def renoise_only_once(patch: pytest.MonkeyPatch) -> None:
     """Positions that are not accepted keep their first random ids."""
     real: Any = EntropyBoundSampler.canvas

@@ -208,6 +208,12 @@ def router_without_root_of_width(model: DiffusionGemma, patch: pytest.MonkeyPatc
 
 
 @mutation("three-of-eight")
+def router_scale_ignored(model: DiffusionGemma, patch: pytest.MonkeyPatch) -> None:
+    for layer in model.layers:
+        layer.router.scale = mx.ones_like(layer.router.scale)
+
+
+@mutation("three-of-eight")
 def expert_scale_ignored(model: DiffusionGemma, patch: pytest.MonkeyPatch) -> None:
     # Applied before renormalising it would differ by a factor per token, which the norm behind
     # the experts removes again: that order cannot be told apart.
@@ -224,6 +230,13 @@ def gate_and_up_rows_swapped(model: DiffusionGemma, patch: pytest.MonkeyPatch) -
 
 
 # ---- embeddings, self-conditioning, head ----
+
+
+@mutation("three-of-eight")
+def canvas_norm_in_encoder_mode_too(model: DiffusionGemma, patch: pytest.MonkeyPatch) -> None:
+    first = model.layers[0]
+    real = first.encode
+    patch.setattr(first, "encode", lambda x, *rest: real(mx.fast.rms_norm(x, None, 1e-6), *rest))
 
 
 @mutation("three-of-eight")

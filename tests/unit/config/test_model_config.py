@@ -305,6 +305,12 @@ def test_a_wrong_top_field_is_named(name: str, value: Any) -> None:
     assert message({**tiny_config(), name: value}).startswith(f"{name} ")
 
 
+def test_a_context_without_room_beside_a_canvas_is_refused() -> None:
+    config = tiny_config()
+    config["canvas_length"] = config["text_config"]["max_position_embeddings"]
+    assert "no room for a prompt" in message(config)
+
+
 def _rope(kind: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
     def change(config: dict[str, Any]) -> None:
         config["text_config"]["rope_parameters"][kind].update(changes)

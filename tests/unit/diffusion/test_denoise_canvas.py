@@ -8,6 +8,7 @@ import pytest
 from mlx_diffusiongemma.diffusion.denoise import denoise_canvas
 from mlx_diffusiongemma.diffusion.events import Step
 from mlx_diffusiongemma.diffusion.settings import DiffusionSettings
+from mlx_diffusiongemma.errors import ModelError
 from tests.unit.diffusion.scripted import CountingDraws, ScriptedModel, sure
 
 
@@ -130,3 +131,12 @@ def test_events_describe_the_step() -> None:
     assert step.draft.dtype == np.int32 and step.draft.shape == (2,)
     assert step.entropies.dtype == np.float32 and step.entropies.shape == (2,)
     assert step.accepted.dtype == np.bool_ and step.accepted.shape == (2,)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_is_told_and_makes_no_answer(bad: float) -> None:
+    """Damaged weights, or a range too narrow: argmax would make it a row of <pad>."""
+    logits = sure([1, 2])
+    logits[1, 3] = bad
+    with pytest.raises(ModelError, match="not numbers"):
+        run(ScriptedModel([logits]), max_steps=3)

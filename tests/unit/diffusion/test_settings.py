@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlx_diffusiongemma.diffusion.settings import DiffusionSettings
@@ -89,3 +90,29 @@ def test_edges_are_accepted() -> None:
         proposal_temperature=0,
     )
     DiffusionSettings(reveal_threshold=1, t_min=0, t_max=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"stability_threshold": 10**30}, "from 0 to 2147483647"),
+        ({"max_steps": 10**5000}, "from 1 to 2147483647, not a huge number"),
+        ({"t_max": 1e38}, r"from 0 to 1e\+30, not 1e\+38"),
+        ({"t_max": 10**5000}, "not a huge number"),
+        ({"proposal_temperature": 1e-40}, "0 or at least 1e-30"),
+        ({"t_min": 0, "t_max": 1e-45}, "0 or at least 1e-30"),
+    ],
+)
+def test_what_float32_or_the_loop_cannot_hold_is_refused_in_true_words(
+    values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        DiffusionSettings(**values)
+
+
+def test_numpy_numbers_are_welcome() -> None:
+    settings = DiffusionSettings(max_steps=np.int64(3), t_max=np.float32(0.5))  # type: ignore[arg-type]
+    assert (settings.max_steps, type(settings.max_steps)) == (3, int)
+    assert settings.temperature(1) == 0.5
+    with pytest.raises(UsageError, match="whole number"):
+        DiffusionSettings(max_steps=np.bool_(True))  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken
 
 from mlx_diffusiongemma.errors import ModelError, UsageError
+from mlx_diffusiongemma.text.backend_tokenizers import _library_errors
 from mlx_diffusiongemma.text.tokenizer import Tokenizer, load_tokenizer, require_ids_below
 from tests.unit.text import small
 
@@ -299,3 +300,16 @@ def test_the_config_renames_reserved_pieces(tmp_path: Path) -> None:
         plain = tokenizer.encode_plain(text)
         assert reserved not in plain
         assert tokenizer.decode(plain) == text
+
+
+def test_a_wish_to_stop_is_no_damaged_file() -> None:
+    """The command line raises a BaseException of its own on SIGTERM, wherever it arrives."""
+
+    class Stop(BaseException):
+        pass
+
+    with pytest.raises(Stop), _library_errors("tokenizer.json cannot be read"):
+        raise Stop
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(ModelError, match="cannot be read"), _library_errors("x cannot be read"):
+        raise panic("index out of range")
