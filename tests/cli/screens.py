@@ -109,6 +109,13 @@ class Screen:
             assert time.monotonic() < end, f"{text!r} never came:\n{self.text()}"
             assert self.pump(0.02) or text in self.text(), f"ended without {text!r}:\n{self.text()}"
 
+    def until_prompt(self) -> None:
+        """Draws until the chat waits for a line: keys sent before that may be lost."""
+        end = time.monotonic() + PATIENCE
+        while not self.text().rstrip().endswith(">>>"):
+            assert time.monotonic() < end, f"no prompt:\n{self.text()}"
+            assert self.pump(0.02), f"ended without a prompt:\n{self.text()}"
+
     def finish(self) -> int:
         """Draws until the program ends; its exit code."""
         end = time.monotonic() + PATIENCE

@@ -322,6 +322,7 @@ def test_ctrl_c_before_anything_is_final_drops_the_message(when: str) -> None:
         screen.until("[stopped: nothing was final, the message is dropped]\n>>>")
         screen.send("/show\r")
         screen.until("conversation: 0 question(s) answered")
+        screen.until_prompt()
         screen.send("\x04")
         assert screen.finish() == 0
 
@@ -357,6 +358,7 @@ def test_several_pasted_lines_are_one_message() -> None:
         screen.until("forgotten")
         screen.send("/show\r")
         screen.until("conversation: 0 question(s) answered")
+        screen.until_prompt()
         screen.send("\x04")
         assert screen.finish() == 0
 
@@ -377,6 +379,7 @@ def test_a_typed_colour_sequence_is_no_mouse() -> None:
         screen.until(">>>")
         screen.send("a\x1b[31mb\r")
         screen.until("Hello!")
+        screen.until_prompt()
         screen.send("\x04")
         assert screen.finish() == 0
         assert "Unhandled" not in screen.everything()

@@ -17,7 +17,8 @@ VOCAB = 9
 
 @st.composite
 def knobs(draw: st.DrawFn) -> DiffusionSettings:
-    t_min, t_max = sorted(draw(st.tuples(st.floats(0, 2), st.floats(0, 2))))
+    temperature = st.just(0.0) | st.floats(1e-6, 2)
+    t_min, t_max = sorted(draw(st.tuples(temperature, temperature)))
     sampler: SamplerName = draw(st.sampled_from(["entropy-bound", "confidence"]))
     return DiffusionSettings(
         max_steps=draw(st.integers(1, 6)),
