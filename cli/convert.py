@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,9 +29,7 @@ def convert(
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="A folder, a Hugging Face name, or demo.")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to create.")
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to create.")],
     revision: options.Revision = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it exists.")] = False,
     default: Annotated[

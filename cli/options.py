@@ -154,7 +154,7 @@ Confidence = Annotated[
     typer.Option(
         metavar="X",
         rich_help_panel=_SAMPLING,
-        help="Mean entropy in nats below which an unchanged canvas stops early.",
+        help="Mean entropy in nats below which an unchanged canvas stops early (0: never).",
     ),
 ]
 ShowThinking = Annotated[
@@ -247,7 +247,7 @@ class Sampling:
         _at_least("--t-max", self.t_max, 0)
         _at_least("--stability", self.stability, 0)
         _at_most("--stability", self.stability, LARGEST_WHOLE)
-        _above_zero("--confidence", self.confidence)
+        _at_least("--confidence", self.confidence, 0)
         if self.t_min is not None and self.t_max is not None and self.t_max < self.t_min:
             raise UsageError(f"--t-max ({self.t_max:g}) is below --t-min ({self.t_min:g}).")
         if self.sampler == "confidence" and self.entropy_bound is not None:

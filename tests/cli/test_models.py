@@ -230,3 +230,8 @@ def test_demo_fails_when_a_part_breaks(real: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(session, "open_runtime", fail)
     ran = real("demo", "--fast")
     assert (ran.code, ran.err) == (3, "error: It is damaged.\n")
+
+
+def test_an_empty_output_is_not_the_working_folder(real: Callable[..., Ran]) -> None:
+    ran = real("convert", "demo", "-o", "")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: The output is empty.")

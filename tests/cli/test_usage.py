@@ -73,7 +73,7 @@ def test_parser_errors_read_like_ours(
         ("--seed", "-1", "--seed must be at least 0, not -1."),
         ("--seed", str(2**64), f"--seed must be at most {2**64 - 1}, not {2**64}."),
         ("--entropy-bound", "0", "--entropy-bound must be greater than 0."),
-        ("--confidence", "0", "--confidence must be greater than 0."),
+        ("--confidence", "-0.1", "--confidence must be at least 0, not -0.1."),
         ("--stability", "-1", "--stability must be at least 0, not -1."),
         ("--stability", "9" * 30, f"--stability must be at most {2**31 - 1}, not {'9' * 30}."),
         ("--steps", str(2**31), f"--steps must be at most {2**31 - 1}, not {2**31}."),

@@ -215,3 +215,19 @@ def test_integers_in_the_vision_tower_are_refused(tmp_path: Path) -> None:
     source = write_source(tmp_path / "in", weights=weights, vision_config=VISION_64)
     with pytest.raises(ModelError, match=r"std_bias.* dtype I32"):
         convert_checkpoint(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
+def test_a_weight_that_is_no_number_is_refused_before_it_is_packed(
+    tmp_path: Path, dtype: mx.Dtype, bad: float
+) -> None:
+    weights = tiny_weights(tiny_config())
+    name = "model.decoder.layers.1.experts.down_proj"
+    name = next(stored for stored in weights if stored.startswith(name))
+    weights[name] = weights[name].copy()
+    weights[name].flat[-1] = bad
+    source = write_source(tmp_path / "in", weights=weights, dtype=dtype)
+    with pytest.raises(ModelError, match=r"layers\.1\.experts\.down_proj.* not numbers"):
+        convert_checkpoint(source, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
