@@ -34,8 +34,8 @@ PYTEST := $(TEST_ENV) $(PY) -m pytest
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo            show the bundled model at work (no network, no download)"
-	@echo "make test            the tests, in minutes, no network"
+	@echo "make demo            show the bundled model at work (downloads packages once, no model)"
+	@echo "make test            the tests, in minutes (downloads packages once)"
 	@echo "make test-reference  compare with torch + transformers (installs them)"
 	@echo "make test-wheel      install the wheel with what it declares into a fresh environment"
 	@echo "make accuracy        measure the demo model: reference, ours, ours converted"

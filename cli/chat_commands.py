@@ -116,7 +116,7 @@ def _set(rest: str, chat: Conversation) -> None:
     try:
         if name not in SETTINGS:
             close = get_close_matches(name, SETTINGS, 1)
-            guess = f"did you mean {close[0]}?" if close else f"There are {', '.join(SETTINGS)}."
+            guess = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}."
             raise UsageError(f"There is no setting {name}; {guess}")
         if not value:
             raise UsageError(f"/set {name} needs a value, or default.")

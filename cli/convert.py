@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from mlx_diffusiongemma.convert.report import ConvertReport
 
 EXAMPLES = """\
-Experts are packed to 4 bits, the parts the canvas is sensitive to (embedding,
-attention, dense MLP, router) to 8. The output appears under its name only when
+Experts, self-conditioning and the vision projection are packed to 4 bits, the
+parts the canvas is sensitive to (embedding, attention, dense MLP, router) to 8;
+norms, scalars and the vision tower stay. The output appears under its name only when
 it is complete; an existing folder is left alone unless --force is given.
 
 Examples:

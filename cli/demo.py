@@ -105,7 +105,7 @@ def demo(
         raise problem
     show.lines([line for line in describe(report) if not line.startswith(_LEFT_OUT)])
     with tempfile.TemporaryDirectory(prefix="dgemma-demo-") as folder:
-        show.heading("Convert: experts to 4 bits, the rest to 8")
+        show.heading("Convert: experts to 4 bits, the sensitive parts to 8")
         done = convert_checkpoint("demo", Path(folder) / "converted")
         show.lines(
             [
@@ -139,7 +139,7 @@ _WORDS = (
     "This model is tiny: trained from scratch on made-up tasks so that every part of the",
     "program can be seen at work offline. It is not a small DiffusionGemma, knows nothing",
     "beyond its tasks, and its speed and answers say nothing about the real model's.",
-    "Next: dgemma chat -m demo, or dgemma convert ./original -o my-model --default",
+    "Next: dgemma chat -m demo (in a clone: .venv/bin/dgemma chat -m demo)",
 )
 
 

@@ -26,7 +26,7 @@ EXAMPLES = """\
 Start here:
   dgemma demo
   dgemma convert ./original -o my-model --default
-  dgemma generate -p "Why is the sky blue?"
+  dgemma generate -m demo -p "What is the capital of Italy?"
 """
 
 app = typer.Typer(
