@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mlx_diffusiongemma.cli.cells import CellReader, TokenReader, footer
 from mlx_diffusiongemma.cli.sanitize import sanitize
-from mlx_diffusiongemma.cli.views import reading
+from mlx_diffusiongemma.cli.views import ProgressView, reading
 from mlx_diffusiongemma.diffusion.events import CanvasDone, Event, Step
 
 FRAMES_PER_SECOND = 15
@@ -26,8 +26,8 @@ THOUGHT_DRAFT = "dim italic"
 FOOTER = "dim"
 
 
-class LiveView:
-    """See views.ProgressView."""
+class LiveView(ProgressView):
+    """The canvas, its settled text and a footer, on a terminal."""
 
     holds_lines = True
     begun = False
@@ -88,10 +88,6 @@ class LiveView:
                 vertical_overflow="crop",
             )
             self._live.start(refresh=True)
-
-    def close(self) -> None:
-        """Takes the region off the screen."""
-        self.pause()
 
     def _frame(self) -> _Frame:
         step = self._step

@@ -87,11 +87,10 @@ class AnswerSink:
         if self._has_untold_thoughts() and self._thoughts is not None:
             self._told = True
             self._thoughts.write(f"[thinking]\n{self.thinking.strip()}\n[/thinking]\n")
+        # Counted before it is written: when stopped in the writing, it must not come twice.
         part, self._written = self.text[self._written : upto], upto
         if self._out is not None:
-            self._out.write(
-                part
-            )  # counted as written: when stopped in here, it must not come twice
+            self._out.write(part)
 
 
 def run_answer(

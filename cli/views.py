@@ -5,7 +5,7 @@ A view writes to stderr only and leaves nothing behind. It never sees the answer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mlx_diffusiongemma.cli.cells import footer
 from mlx_diffusiongemma.cli.status import StatusLine
@@ -23,69 +23,39 @@ def reading(done: int, total: int) -> str:
     return f"{READING} · {done}/{total} tokens" if total else READING
 
 
-class ProgressView(Protocol):
-    """Shows a run's events. `pause` clears the screen so that text can be written to it."""
+class ProgressView:
+    """Shows a run's events; this one shows nothing. Others override what they show.
 
-    holds_lines: bool
-    """The view shows unfinished lines itself, so only whole lines may be written under it."""
-
-    def start(self) -> None:
-        """The prompt is being read."""
-        ...
-
-    def prefill(self, done: int, total: int) -> None:
-        """So many of the prompt's tokens are read."""
-        ...
-
-    def show(self, event: Event) -> None:
-        """Takes in one event; never slow."""
-        ...
-
-    def settle(self, thinking: str, answer: str) -> None:
-        """Final text that is not written yet, to be shown before the draft."""
-        ...
-
-    def pause(self) -> None:
-        """Takes everything off the screen."""
-        ...
-
-    def resume(self) -> None:
-        """Draws again, below whatever was written."""
-        ...
-
-    def close(self) -> None:
-        """As pause, for good. May be called twice."""
-        ...
-
-
-class NoView:
-    """Shows nothing."""
+    holds_lines: the view shows unfinished lines itself, so only whole lines may be written under
+    it.
+    """
 
     holds_lines = False
 
     def start(self) -> None:
-        """Nothing to do."""
+        """The prompt is being read."""
 
     def prefill(self, done: int, total: int) -> None:
-        """Nothing to do."""
+        """So many of the prompt's tokens are read."""
 
     def show(self, event: Event) -> None:
-        """Nothing to do."""
+        """Takes in one event; never slow."""
 
     def settle(self, thinking: str, answer: str) -> None:
-        """Nothing to do."""
+        """Final text that is not written yet, to be shown before the draft."""
 
     def pause(self) -> None:
-        """Nothing to do."""
+        """Takes everything off the screen, so that text can be written to it."""
 
     def resume(self) -> None:
-        """Nothing to do."""
+        """Draws again, below whatever was written."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """As pause, for good. May be called twice."""
+        self.pause()
 
 
-class StatusView(NoView):
+class StatusView(ProgressView):
     """One status line: canvas, step, share settled."""
 
     def __init__(self, line: StatusLine, shares_screen: bool) -> None:
@@ -111,26 +81,22 @@ class StatusView(NoView):
         """Clears the line."""
         self._line.clear()
 
-    def close(self) -> None:
-        """Clears the line."""
-        self._line.clear()
-
 
 def choose_view(wanted: str, terminal: Terminal, notes: Notes, runtime: Runtime) -> ProgressView:
     """The view for `--view wanted` here. A view that cannot be had is announced, not faked."""
     if notes.quiet or wanted == "off":
-        return NoView()
+        return ProgressView()
     if not terminal.interactive:
         visible = terminal.stderr_tty and not terminal.dumb
         if wanted == "plain" and visible:
             return StatusView(StatusLine(notes, True), shares_screen=False)
         if wanted != "auto":
             notes.note(f"--view {wanted} needs a terminal; nothing is shown.")
-        return NoView()
+        return ProgressView()
     if terminal.dumb:
         if wanted != "auto":
             notes.note(f"--view {wanted} needs more than a dumb terminal; nothing is shown.")
-        return NoView()
+        return ProgressView()
     if wanted == "plain" or terminal.no_color:
         if wanted == "live":
             notes.note("NO_COLOR is set; a status line stands in for the live view.")

@@ -83,14 +83,7 @@ def convert_checkpoint(
     """
     started = time.monotonic()
     chosen = recipe_named(recipe)
-    for name, value in (("source", source), ("output", output)):
-        if not os.fspath(value).strip():
-            raise UsageError(f"The {name} is empty.", "Give the path of a folder.")
-    with as_output_errors(Path(output)):
-        target = Path(os.path.realpath(output))
-        if Path(source).is_dir():
-            check_apart(target, Path(source))
-        check_existing(target, force)  # before a download of many gigabytes
+    target = _checked_target(source, output, force)  # before a download of many gigabytes
     folder = resolve(str(source), revision)
     model = open_source(folder)
     with as_output_errors(target):
@@ -132,6 +125,19 @@ def convert_checkpoint(
         files=tuple(files),
         notices=(*notices, *_vision_notices(model)),
     )
+
+
+def _checked_target(source: str | Path, output: str | Path, force: bool) -> Path:
+    """The output's real path, when something may be written there."""
+    for name, value in (("source", source), ("output", output)):
+        if not os.fspath(value).strip():
+            raise UsageError(f"The {name} is empty.", "Give the path of a folder.")
+    with as_output_errors(Path(output)):
+        target = Path(os.path.realpath(output))
+        if Path(source).is_dir():
+            check_apart(target, Path(source))
+        check_existing(target, force)
+    return target
 
 
 def _tasks(model: SourceModel, recipe: Recipe) -> list[_Task]:

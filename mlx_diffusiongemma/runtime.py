@@ -55,9 +55,7 @@ class SamplingOptions(TypedDict, total=False):
 _FIELDS = {"steps": "max_steps", "temperature": "proposal_temperature"}
 
 
-def load_model(
-    folder: Path, dtype: mx.Dtype | str | None = None
-) -> tuple[DiffusionGemma, ModelConfig]:
+def load_model(folder: Path, dtype: mx.Dtype | str | None = None) -> DiffusionGemma:
     """The network of a local checkpoint folder, every weight read and on the device.
 
     dtype is that of activations and unquantised weights: by default the checkpoint's on a GPU and
@@ -69,7 +67,7 @@ def load_model(
     model = DiffusionGemma(config, loaded.weights, chosen, loaded.quantization)
     # Streams belong to threads: only evaluated arrays can be used from another one.
     mx.eval(*model.arrays())
-    return model, config
+    return model
 
 
 def load(
@@ -87,8 +85,9 @@ def load(
     if not isinstance(named, str | Path):
         raise UsageError(f"A model is chosen by a path or a name, not by {type(named).__name__}.")
     folder = resolve(str(named), revision)
-    model, _ = load_model(folder, dtype)
-    return Runtime(model, load_tokenizer(folder), load_template(folder), folder)
+    # Small files first: a damaged one is told before gigabytes of weights are read.
+    tokenizer, template = load_tokenizer(folder), load_template(folder)
+    return Runtime(load_model(folder, dtype), tokenizer, template, folder)
 
 
 class Stream(Iterator[Event]):
@@ -317,8 +316,7 @@ class Runtime:
 
     def _said(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The ids that are read as text: an end token is none, even if it is an ordinary word."""
-        ends = ids and ids[-1] in self.stop_ids and ids[-1] not in self.tokenizer.special_ids
-        return ids[:-1] if ends else ids
+        return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
 
     def _limit(self, max_tokens: int | None) -> int:
         if max_tokens is None:

@@ -68,9 +68,6 @@ class PromptReuse:
                 progress(len(ids), len(ids))
         return prefix, reused
 
-    def clear(self) -> None:
-        self._snapshot = None
-
     def _longest(self, model: DiffusionGemma, ids: Sequence[int]) -> tuple[Prefix, int]:
         kept = self._snapshot
         if kept is None or len(kept.ids) > len(ids) or tuple(ids[: len(kept.ids)]) != kept.ids:

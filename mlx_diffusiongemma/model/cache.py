@@ -100,7 +100,3 @@ class Prefix:
     def arrays(self) -> list[mx.array]:
         arrays = [array for kv in self.layers for array in (kv.keys, kv.values)]
         return arrays if self.last_hidden is None else [*arrays, self.last_hidden]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)

@@ -8,6 +8,7 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import mlx.core as mx
 
@@ -39,6 +40,16 @@ class Matrix:
     def quantized(self) -> bool:
         return self.scales is not None
 
+    @property
+    def packing(self) -> dict[str, Any]:
+        """The keywords that tell MLX's quantised operations how the weight is packed."""
+        assert self.spec is not None
+        return {
+            "group_size": self.spec.group_size,
+            "bits": self.spec.bits,
+            "mode": self.spec.mode,
+        }
+
     def dense(self, rows: mx.array | None = None) -> mx.array:
         """The matrix (or the given rows of it) in the activations' dtype."""
         if self.scales is None:
@@ -47,31 +58,16 @@ class Matrix:
         if rows is not None:
             parts = [None if part is None else part[rows] for part in parts]
         weight, scales, biases = parts
-        assert weight is not None and scales is not None and self.spec is not None
-        return mx.dequantize(
-            weight,
-            scales,
-            biases,
-            group_size=self.spec.group_size,
-            bits=self.spec.bits,
-            mode=self.spec.mode,
-        ).astype(self.dtype)
+        assert weight is not None and scales is not None
+        return mx.dequantize(weight, scales, biases, **self.packing).astype(self.dtype)
 
     def product(self, x: mx.array, transpose: bool) -> mx.array:
         """x @ W.T (transpose) or x @ W for a two-dimensional W."""
         if self.scales is None or _blas_is_faster(x):
             weight = self.dense()
             return x @ (weight.T if transpose else weight)
-        assert self.spec is not None
         return mx.quantized_matmul(
-            x,
-            self.weight,
-            self.scales,
-            self.biases,
-            transpose=transpose,
-            group_size=self.spec.group_size,
-            bits=self.spec.bits,
-            mode=self.spec.mode,
+            x, self.weight, self.scales, self.biases, transpose=transpose, **self.packing
         )
 
 
@@ -110,7 +106,6 @@ class ExpertStack(Matrix):
                 x, weight = x.astype(mx.float32), weight.astype(mx.float32)
             out = mx.gather_mm(x, weight, rhs_indices=experts, sorted_indices=True)
             return out.astype(dtype)
-        assert self.spec is not None
         return mx.gather_qmm(
             x,
             self.weight,
@@ -118,10 +113,8 @@ class ExpertStack(Matrix):
             self.biases,
             rhs_indices=experts,
             transpose=True,
-            group_size=self.spec.group_size,
-            bits=self.spec.bits,
-            mode=self.spec.mode,
             sorted_indices=True,
+            **self.packing,
         )
 
 

@@ -15,6 +15,7 @@ from mlx_diffusiongemma import (
     CanvasStarted,
     DiffusionGemmaError,
     Finished,
+    ModelError,
     Result,
     Runtime,
     Step,
@@ -244,3 +245,18 @@ def test_token_past_the_models_vocabulary_is_refused_when_used(
     assert runtime.generate("hi", max_tokens=1, seed=0).stats.tokens == 1
     with pytest.raises(UsageError, match="video2"):
         runtime.stream("<bos><|video2|>", raw=True)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja"])
+def test_damaged_small_files_are_told_before_weights_are_read(
+    make_checkpoint: Callable[..., Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint()
+    (folder / name).write_text("{% if %}{")
+
+    def read_weights(*_: Any, **__: Any) -> None:
+        raise AssertionError("the weights were read first")
+
+    monkeypatch.setattr("mlx_diffusiongemma.runtime.load_weights", read_weights)
+    with pytest.raises(ModelError):
+        load(folder)
